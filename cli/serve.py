@@ -19,7 +19,7 @@ from trilogue import logs, tuning
 from trilogue.config.diff import diff
 from trilogue.config.model import Config
 from trilogue.config.problems import ConfigError
-from trilogue.core.errors import BrokerError
+from trilogue.core.errors import BrokerError, Unavailable
 from trilogue.node import Node
 
 logger = structlog.get_logger("serve")
@@ -27,6 +27,8 @@ logger = structlog.get_logger("serve")
 
 def run(config: Config, ready_file: pathlib.Path | None, reload: Callable[[], Config]) -> None:
     """Serve until told to stop. Raises what keeps a node from starting, in words (`OperatingError`, `OSError`)."""
+    if config.coordination.kind != "local":
+        raise Unavailable('clusters are not part of this version yet: coordination.kind must be "local"')
     limit = logs.configure(config.logging)
     tuning.tune_process()
     loop = tuning.new_event_loop()

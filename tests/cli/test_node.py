@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pathlib
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -281,7 +282,7 @@ def test_little_is_kept_for_strangers(tmp_path: pathlib.Path) -> None:
 
 
 def test_strangers_must_hurry(tmp_path: pathlib.Path) -> None:
-    with Embedded(tmp_path, ["limits.connection.login_timeout_ms=100"]) as node:
+    with Embedded(tmp_path, ["limits.connection.login_timeout_ms=2000"]) as node:
         friend = node.client()
         assert ended(node.client(login=False))
         assert friend.ask("DECLARE q durable") == "OK"
@@ -301,7 +302,7 @@ def test_there_may_only_be_so_many_strangers(tmp_path: pathlib.Path) -> None:
 def test_descriptors_are_left_for_log_files(node: Embedded) -> None:
     friend = node.client()
     most = node.call(lambda: int(node.node.door.descriptors_max))
-    assert most == 18_000
+    assert 0 < most <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 64
     node.node.door.descriptors_max = 1
     stranger = node.client(login=False)
     assert stranger.hear() == "ERR descriptor limit: connections may use 1"

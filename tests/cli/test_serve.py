@@ -65,6 +65,11 @@ def test_a_newer_format(tmp_path: pathlib.Path) -> None:
     assert "has format 999" in refused(Server(tmp_path))
 
 
+def test_a_cluster_is_refused_in_words(tmp_path: pathlib.Path) -> None:
+    server = Server(tmp_path, ["coordination.kind=zookeeper", "coordination.hosts=127.0.0.1:2181", "listeners.replication.bind=127.0.0.1:0"])
+    assert "clusters are not part of this version yet" in refused(server)
+
+
 def test_a_data_directory_that_is_none(tmp_path: pathlib.Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "lock").mkdir()
