@@ -25,7 +25,7 @@ POINTS ?= 2000
 
 help:
 	@echo "make serve        install into .venv, compile, and start a broker on 127.0.0.1 (ARGS='--data-dir DIR' are passed on)"
-	@echo "make test         every test, against the compiled and the plain build"
+	@echo "make test         every test against the compiled build, most of them against the plain one too"
 	@echo "make test-fast    the unit tests, against the compiled build"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        measure, and print the figures"
